@@ -114,6 +114,7 @@ codes! {
     MisdirectedRequest => "misdirected_request", 421, "Misdirected request";
     Invalid => "invalid", 422, "Invalid";
     NotAvailable => "not_available", 422, "Not available";
+    PresetUnknown => "preset_unknown", 422, "Unknown preset";
     UnpricedModel => "unpriced_model", 422, "Model has no price";
     /// A secret's value that ordinary text contains; `force` stores it.
     WeakSecret => "weak_secret", 422, "Weak secret";

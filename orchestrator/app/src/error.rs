@@ -4,7 +4,7 @@ use std::io;
 
 use super::LockError;
 use auth::KeyError;
-use egress::InvalidPattern;
+use egress::{InvalidPattern, InvalidPreset};
 use hooks::InvalidHook;
 use http_api::server::TooFewDescriptors;
 use llm::GatewayError;
@@ -42,6 +42,9 @@ pub enum ServeError {
     /// The settings of a model are invalid.
     #[error(transparent)]
     Model(#[from] GatewayError),
+    /// A preset of the configuration is invalid.
+    #[error("egress.presets{0}")]
+    Preset(#[from] InvalidPreset),
     /// An entry of a list of hosts is invalid.
     #[error("{setting}: '{entry}': {source}")]
     HostPattern {

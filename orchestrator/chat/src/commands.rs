@@ -5,10 +5,7 @@ use protocol::{ChatContent, CreateJob, Job, JobId, JobState, MessageId, Source, 
 
 use super::chats::{ChatError, Chats};
 use dispatch::{Submission, SubmitError, Submitted};
-use domain::{
-    chat::{Command, HELP, ThreadRef},
-    request::Rejected,
-};
+use domain::chat::{Command, HELP, ThreadRef};
 use store::{AuditEntry, ChatJob, IdempotencyKey, StoreError, Transition};
 
 /// Jobs that `/status` lists.
@@ -180,10 +177,7 @@ fn not_found(id: &str) -> String {
 /// The error with its fields or its reason, in one sentence.
 fn describe(error: &SubmitError) -> String {
     match error {
-        SubmitError::Rejected(Rejected::Invalid(fields) | Rejected::NotAvailable(fields)) => {
-            let fields: Vec<String> = fields.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
-            fields.join("; ")
-        }
+        SubmitError::Rejected(rejected) => rejected.to_string(),
         SubmitError::SandboxUnavailable { reason, detail } => format!("{detail} ({})", reason.as_str()),
         error => error.to_string(),
     }

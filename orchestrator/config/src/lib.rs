@@ -240,8 +240,10 @@ settings! {
         pub start_timeout_seconds: u64 = setting("start_timeout_seconds").default("30").range(1, 3600);
         /// Number of containers created in advance. Not available yet: every value but 0 stops the start.
         pub pool_size: u32 = setting("pool_size").default("0").range(0, 100);
-        /// Network destinations that jobs and the `http` tool may reach: `host`, `host:port`, `*.suffix`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: none, and the tool is not offered.
+        /// Network destinations that jobs and the `http` tool may reach: `host`, `host:port`, `*.suffix`, `preset:NAME`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: none, and the tool is not offered.
         pub egress_ceiling: Vec<String> = setting("egress_ceiling");
+        /// Names for hosts that jobs can ask for as `preset:NAME`, each a list of entries such as those of `egress_ceiling`: `npm = ["registry.example"]`. They come before the [built-in ones](egress.md#presets).
+        pub egress_presets: BTreeMap<String, Vec<String>> = setting("egress.presets");
         /// Servers that notifications of routines may be posted to: `host`, `host:port`, `*.suffix`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: none.
         pub notify_allow: Vec<String> = setting("notify_allow");
         /// MCP servers whose tools chats and jobs can use, as `[[mcp]]` tables; see `config/README.md`.

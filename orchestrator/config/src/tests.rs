@@ -109,7 +109,7 @@ fn every_setting_has_a_unique_variable() {
     let variables: std::collections::BTreeSet<_> = config.settings.iter().filter_map(|s| s.variable.clone()).collect();
     assert_eq!(variables.len(), with_variable, "{:?}", config.settings);
     let only_in_the_file = config.settings.iter().filter(|setting| setting.variable.is_none()).map(|s| s.key.as_str());
-    assert_eq!(only_in_the_file.collect::<Vec<_>>(), ["mcp", "hooks", "llm.prices", "llm.dialect"]);
+    assert_eq!(only_in_the_file.collect::<Vec<_>>(), ["egress.presets", "mcp", "hooks", "llm.prices", "llm.dialect"]);
     for name in [
         "BIND",
         "DATABASE_URL",

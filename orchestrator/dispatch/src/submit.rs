@@ -176,12 +176,15 @@ impl JobSubmitter {
     }
 
     /// Validates a request. Inline files are decoded on a blocking thread: they may have 16 MiB.
-    pub(super) async fn check(self: &Arc<Self>, request: CreateJob) -> Result<(CreateJob, Accepted), SubmitError> {
+    pub(super) async fn check(self: &Arc<Self>, mut request: CreateJob) -> Result<(CreateJob, Accepted), SubmitError> {
         let has_files = !request.files.is_empty();
         let submitter = Arc::clone(self);
         let check = move || {
             let of_egress = egress::check(request.egress.as_ref(), &submitter.egress);
-            let accepted = egress::merge(request::check(&request, &submitter.ceiling), of_egress)?;
+            let (accepted, hosts) = egress::merge(request::check(&request, &submitter.ceiling), of_egress)?;
+            if let Some(egress) = &mut request.egress {
+                egress.hosts = hosts;
+            }
             Ok((request, accepted))
         };
         if has_files { tokio::task::spawn_blocking(check).await? } else { check() }

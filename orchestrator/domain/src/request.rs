@@ -8,6 +8,8 @@ mod files;
 mod limits;
 mod tool_list;
 
+use std::fmt;
+
 use protocol::{CreateJob, FieldError, JobMode, Limits, limits::MAX_METADATA_BYTES};
 
 pub use ceiling::{Ceiling, RestrictedSettings, within_priorities};
@@ -56,12 +58,32 @@ pub struct Accepted {
 }
 
 /// Why a request is rejected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the request is not accepted")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejected {
     Invalid(Vec<FieldError>),
     /// Fields whose feature is not available.
     NotAvailable(Vec<FieldError>),
+    /// Presets of hosts that this installation does not have.
+    PresetUnknown(Vec<FieldError>),
+}
+
+impl Rejected {
+    /// The errors, of whichever kind.
+    pub fn fields(&self) -> &[FieldError] {
+        match self {
+            Self::Invalid(fields) | Self::NotAvailable(fields) | Self::PresetUnknown(fields) => fields,
+        }
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> =
+            self.fields().iter().map(|FieldError { field, message }| format!("{field}: {message}")).collect();
+        f.write_str(&lines.join("; "))
+    }
 }
 
 /// Validates a request.

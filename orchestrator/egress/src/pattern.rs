@@ -36,6 +36,9 @@ pub enum InvalidPattern {
     /// A job cannot ask for every host.
     #[error("* is not allowed here; name the hosts")]
     Any,
+    /// A preset of the ceiling.
+    #[error("the preset is not known; define it as a key of [egress.presets]")]
+    UnknownPreset,
 }
 
 impl HostPattern {

@@ -8,12 +8,14 @@ use super::{
     address::{AddressKind, classify, translated},
     host::Destination,
     pattern::{HostPattern, InvalidPattern},
+    presets::Presets,
 };
 
 /// The operator's ceiling, and what belongs to the orchestrator.
 #[derive(Debug, Clone, Default)]
 pub struct EgressPolicy {
     ceiling: Vec<HostPattern>,
+    presets: Presets,
     /// The orchestrator's listeners and its engine.
     own: Vec<SocketAddr>,
 }
@@ -95,17 +97,36 @@ impl EgressDenied {
 }
 
 impl EgressPolicy {
-    /// Parses the operator's ceiling. An error names the entry by its index.
+    /// Parses the operator's ceiling, with the built-in presets. An error names the entry by its index.
     pub fn new(ceiling: &[String], own: Vec<SocketAddr>) -> Result<Self, (usize, InvalidPattern)> {
-        let parse = |(index, entry): (usize, &String)| entry.parse().map_err(|error| (index, error));
-        let ceiling = ceiling.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
-        Ok(Self { ceiling, own })
+        Self::with_presets(ceiling, own, Presets::default())
+    }
+
+    /// As [`Self::new`], with the presets of the installation.
+    pub fn with_presets(
+        ceiling: &[String],
+        own: Vec<SocketAddr>,
+        presets: Presets,
+    ) -> Result<Self, (usize, InvalidPattern)> {
+        let mut patterns = Vec::new();
+        for (index, entry) in ceiling.iter().enumerate() {
+            let hosts = presets.expand(entry).map_err(|_| (index, InvalidPattern::UnknownPreset))?;
+            for host in hosts {
+                patterns.push(host.parse().map_err(|error| (index, error))?);
+            }
+        }
+        Ok(Self { ceiling: patterns, presets, own })
+    }
+
+    /// The presets of the installation.
+    pub const fn presets(&self) -> &Presets {
+        &self.presets
     }
 
     /// The policy whose ceiling has these destinations, too.
     pub(super) fn allowing(&self, destinations: impl IntoIterator<Item = Destination>) -> Self {
         let ceiling = self.ceiling.iter().cloned().chain(destinations.into_iter().map(HostPattern::from));
-        Self { ceiling: ceiling.collect(), own: self.own.clone() }
+        Self { ceiling: ceiling.collect(), presets: self.presets.clone(), own: self.own.clone() }
     }
 
     /// Whether no destination is allowed to anyone.

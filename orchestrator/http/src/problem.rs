@@ -89,9 +89,9 @@ impl ApiError {
         Self { code: ErrorCode::NotAvailable, ..Self::field(field, message) }
     }
 
-    /// 422 for fields whose features are not available.
-    pub(crate) fn not_available_fields(errors: Vec<FieldError>) -> Self {
-        Self { code: ErrorCode::NotAvailable, ..Self::invalid(errors) }
+    /// 422 for fields, with another code than `invalid`.
+    pub(crate) fn refused_fields(code: ErrorCode, errors: Vec<FieldError>) -> Self {
+        Self { code, ..Self::invalid(errors) }
     }
 
     /// Adds the reason, for codes that have several.

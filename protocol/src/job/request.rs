@@ -81,11 +81,15 @@ pub struct InputFile {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Egress {
-    /// Entries of the form `host[:port]` or `*.suffix[:port]`, port 443 when left out; at most 64. The operator's ceiling must allow
-    /// all that they allow. Commands and the tool `http` reach these hosts; without an entry the tool is not offered.
+    /// Entries of the form `host[:port]` or `*.suffix[:port]`, port 443 when left out, or `preset:NAME`; at most 64, also with
+    /// the hosts of the presets. The operator's ceiling must allow all that they allow. Commands and the tool `http` reach these hosts; without an entry the tool is not offered.
     pub allow: Vec<String>,
     /// Credentials added outside the container. Not available in this version: refused with `not_available`.
     pub inject: Vec<EgressInjection>,
+    /// `allow` with the hosts of its presets, as they were when the job was created; left out without presets. In answers; of a
+    /// request it is ignored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
 }
 
 /// A credential that is added to requests.

@@ -11,7 +11,7 @@ use super::limits::user_storage_limit;
 use base::{clock::Clock, mask_urls};
 use config::Config;
 use dispatch::NotificationDestinations;
-use egress::{EgressClient, EgressPolicy, InvalidPattern, LookUp, system_look_up};
+use egress::{EgressClient, EgressPolicy, InvalidPattern, LookUp, Presets, system_look_up};
 use hooks::Hooks;
 use http_api::server::Descriptors;
 use mcp::ConfiguredServer;
@@ -110,7 +110,8 @@ pub(super) fn egress_client(
     own: Vec<SocketAddr>,
     look_up: Option<LookUp>,
 ) -> Result<EgressClient, ServeError> {
-    let policy = EgressPolicy::new(&config.egress_ceiling, own)
+    let presets = Presets::new(&config.egress_presets)?;
+    let policy = EgressPolicy::with_presets(&config.egress_ceiling, own, presets)
         .map_err(invalid_entry("GANTRY_EGRESS_CEILING", &config.egress_ceiling))?;
     Ok(EgressClient::new(Arc::new(policy), look_up.unwrap_or_else(system_look_up)))
 }

@@ -47,7 +47,7 @@ pub struct CreateArgs {
     #[arg(long = "approve", value_name = "TOOL")]
     approve: Vec<String>,
     /// Host that the job may reach; can be repeated
-    #[arg(long = "egress", value_name = "HOST[:PORT]")]
+    #[arg(long = "egress", value_name = "HOST[:PORT]|preset:NAME")]
     egress: Vec<String>,
     /// Make a plan before working
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]

@@ -98,10 +98,7 @@ fn end_of(error: &SubmitError) -> AttemptEnd {
 fn explain(error: &SubmitError) -> String {
     match error {
         SubmitError::SandboxUnavailable { reason, detail } => format!("{}: {detail}", reason.as_str()),
-        SubmitError::Rejected(request::Rejected::Invalid(fields) | request::Rejected::NotAvailable(fields)) => {
-            let fields: Vec<String> = fields.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
-            format!("the job was refused: {}", fields.join("; "))
-        }
+        SubmitError::Rejected(rejected) => format!("the job was refused: {rejected}"),
         SubmitError::Workspace(_) | SubmitError::Unsearched(_) | SubmitError::Aborted(_) => {
             format!("{}: the job could not be created", JobReason::Internal.as_str())
         }

@@ -11,39 +11,78 @@ const MAX_ENTRIES: usize = 64;
 /// Maximum length of an entry: a name has at most 253 characters.
 const MAX_ENTRY_BYTES: usize = 300;
 
-/// Checks the list of a request.
-pub(super) fn check(egress: Option<&Egress>, policy: &EgressPolicy) -> Result<(), Rejected> {
-    let allow = egress.map(|egress| egress.allow.as_slice()).unwrap_or_default();
-    let error = |field: String, message: &str| FieldError { field, message: message.to_owned() };
-    if !allow.is_empty() && policy.is_empty() {
-        let message = "is not available: the operator allows no host (GANTRY_EGRESS_CEILING)";
-        return Err(Rejected::NotAvailable(vec![error("egress.allow".to_owned(), message)]));
-    }
-    if allow.len() > MAX_ENTRIES {
-        let message = format!("must have at most {MAX_ENTRIES} hosts");
-        return Err(Rejected::Invalid(vec![error("egress.allow".to_owned(), &message)]));
-    }
-    let check = |(index, entry): (usize, &String)| {
-        let message = entry_error(entry, policy)?;
-        Some(error(format!("egress.allow[{index}]"), &message))
-    };
-    let errors: Vec<_> = allow.iter().enumerate().filter_map(check).collect();
-    if errors.is_empty() { Ok(()) } else { Err(Rejected::Invalid(errors)) }
+/// Why an entry is not accepted.
+enum EntryError {
+    Invalid(String),
+    PresetUnknown(String),
 }
 
-fn entry_error(entry: &str, policy: &EgressPolicy) -> Option<String> {
+/// Checks the list of a request. Returns its hosts if it has presets.
+pub(super) fn check(egress: Option<&Egress>, policy: &EgressPolicy) -> Result<Vec<String>, Rejected> {
+    let allow = egress.map(|egress| egress.allow.as_slice()).unwrap_or_default();
+    let error = |field: String, message: &str| FieldError { field, message: message.to_owned() };
+    let of_list = |message: &str| vec![error("egress.allow".to_owned(), message)];
+    if !allow.is_empty() && policy.is_empty() {
+        let message = "is not available: the operator allows no host (GANTRY_EGRESS_CEILING)";
+        return Err(Rejected::NotAvailable(of_list(message)));
+    }
+    if allow.len() > MAX_ENTRIES {
+        return Err(Rejected::Invalid(of_list(&format!("must have at most {MAX_ENTRIES} hosts"))));
+    }
+    let (mut errors, mut unknown) = (Vec::new(), true);
+    for (index, entry) in allow.iter().enumerate() {
+        let Err(failed) = hosts_of(entry, policy) else { continue };
+        unknown &= matches!(failed, EntryError::PresetUnknown(_));
+        let (EntryError::Invalid(message) | EntryError::PresetUnknown(message)) = failed;
+        errors.push(error(format!("egress.allow[{index}]"), &message));
+    }
+    if !errors.is_empty() {
+        return Err(if unknown { Rejected::PresetUnknown(errors) } else { Rejected::Invalid(errors) });
+    }
+    let hosts = expanded(allow, policy);
+    if hosts.len() > MAX_ENTRIES {
+        let message =
+            format!("has {} hosts with those of its presets; at most {MAX_ENTRIES} are possible", hosts.len());
+        return Err(Rejected::Invalid(of_list(&message)));
+    }
+    Ok(hosts)
+}
+
+/// The entries that an entry stands for, if all of them are allowed.
+fn hosts_of(entry: &str, policy: &EgressPolicy) -> Result<Vec<String>, EntryError> {
     if entry.len() > MAX_ENTRY_BYTES {
-        return Some(format!("must be at most {MAX_ENTRY_BYTES} bytes"));
+        return Err(EntryError::Invalid(format!("must be at most {MAX_ENTRY_BYTES} bytes")));
     }
-    match HostPattern::of_job(entry) {
-        Ok(pattern) if policy.contains(&pattern) => None,
-        Ok(pattern) => Some(format!("{pattern} is not allowed by the operator (GANTRY_EGRESS_CEILING)")),
-        Err(error) => Some(error.to_string()),
+    let hosts = policy.presets().expand(entry).map_err(|error| EntryError::PresetUnknown(error.to_string()))?;
+    for host in &hosts {
+        match HostPattern::of_job(host) {
+            Ok(pattern) if policy.contains(&pattern) => {}
+            Ok(pattern) => {
+                let message = format!("{pattern} is not allowed by the operator (GANTRY_EGRESS_CEILING)");
+                return Err(EntryError::Invalid(message));
+            }
+            Err(error) => return Err(EntryError::Invalid(error.to_string())),
+        }
     }
+    Ok(hosts)
+}
+
+/// A list with its presets expanded, each entry once; empty if there is no preset to expand.
+fn expanded(allow: &[String], policy: &EgressPolicy) -> Vec<String> {
+    let mut hosts: Vec<String> = Vec::new();
+    for host in allow.iter().filter_map(|entry| hosts_of(entry, policy).ok()).flatten() {
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    if hosts.iter().all(|host| allow.contains(host)) { Vec::new() } else { hosts }
 }
 
 /// The request's errors of both kinds of checks, all at once.
-pub(super) fn merge(accepted: Result<Accepted, Rejected>, egress: Result<(), Rejected>) -> Result<Accepted, Rejected> {
+pub(super) fn merge<T>(
+    accepted: Result<Accepted, Rejected>,
+    egress: Result<T, Rejected>,
+) -> Result<(Accepted, T), Rejected> {
     match (accepted, egress) {
         (Err(Rejected::Invalid(mut errors)), Err(Rejected::Invalid(others))) => {
             errors.extend(others);
@@ -53,16 +92,19 @@ pub(super) fn merge(accepted: Result<Accepted, Rejected>, egress: Result<(), Rej
             errors.extend(others);
             Err(Rejected::NotAvailable(errors))
         }
-        (Err(rejected @ Rejected::NotAvailable(_)), _) | (_, Err(rejected)) | (Err(rejected), Ok(())) => Err(rejected),
-        (Ok(accepted), Ok(())) => Ok(accepted),
+        (Err(rejected @ Rejected::NotAvailable(_)), _) | (_, Err(rejected)) | (Err(rejected), Ok(_)) => Err(rejected),
+        (Ok(accepted), Ok(value)) => Ok((accepted, value)),
     }
 }
 
-/// The list of an earlier job without what the operator no longer allows, and those entries.
+/// The list of an earlier job without what the operator no longer allows, and those entries. Its presets are expanded as
+/// they are now.
 pub(super) fn restrict(earlier: Option<&Egress>, policy: &EgressPolicy) -> (Option<Egress>, Vec<String>) {
     let Some(egress) = earlier else { return (None, Vec::new()) };
-    let (allow, removed) = egress.allow.iter().cloned().partition(|entry| entry_error(entry, policy).is_none());
-    (Some(Egress { allow, ..egress.clone() }), removed)
+    let (allow, removed): (Vec<String>, _) =
+        egress.allow.iter().cloned().partition(|entry| hosts_of(entry, policy).is_ok());
+    let hosts = expanded(&allow, policy);
+    (Some(Egress { allow, hosts, ..egress.clone() }), removed)
 }
 
 #[cfg(test)]
@@ -77,7 +119,7 @@ mod tests {
     }
 
     fn egress(allow: &[&str]) -> Egress {
-        Egress { allow: allow.iter().map(|entry| (*entry).to_owned()).collect(), inject: vec![] }
+        Egress { allow: allow.iter().map(|entry| (*entry).to_owned()).collect(), ..Egress::default() }
     }
 
     #[rstest]
@@ -92,7 +134,7 @@ mod tests {
     fn entries_are_held_to_the_ceiling(#[case] allow: &[&str], #[case] expected: Option<&str>) {
         let checked = check(Some(&egress(allow)), &policy(&["a.example", "*.c.example"]));
         match (checked, expected) {
-            (Ok(()), None) => {}
+            (Ok(hosts), None) => assert!(hosts.is_empty()),
             (Err(Rejected::Invalid(errors)), Some(expected)) => {
                 assert_eq!(errors[0].field, "egress.allow[0]");
                 assert!(errors[0].message.contains(expected), "{errors:?}");
@@ -108,8 +150,26 @@ mod tests {
         let long = egress(&["a".repeat(MAX_ENTRY_BYTES + 1).as_str()]);
         assert!(matches!(check(Some(&long), &policy(&["*"])), Err(Rejected::Invalid(_))));
         assert!(matches!(check(Some(&egress(&["a.example"])), &policy(&[])), Err(Rejected::NotAvailable(_))));
-        assert_eq!(check(Some(&egress(&[])), &policy(&[])), Ok(()));
-        assert_eq!(check(None, &policy(&[])), Ok(()));
+        assert_eq!(check(Some(&egress(&[])), &policy(&[])), Ok(vec![]));
+        assert_eq!(check(None, &policy(&[])), Ok(vec![]));
+    }
+
+    #[test]
+    fn presets_are_expanded_and_held_to_the_ceiling() {
+        let list = egress(&["preset:maven", "a.example", "repo1.maven.org"]);
+        let hosts = ["repo.maven.apache.org", "repo1.maven.org", "a.example"].map(str::to_owned);
+        assert_eq!(check(Some(&list), &policy(&["*"])), Ok(hosts.to_vec()));
+        assert_eq!(restrict(Some(&list), &policy(&["*"])).0.unwrap().hosts, hosts);
+        // The ceiling can name presets, too.
+        assert!(check(Some(&egress(&["repo1.maven.org"])), &policy(&["preset:gradle"])).is_ok());
+        let outside = check(Some(&list), &policy(&["repo1.maven.org", "a.example"]));
+        assert!(
+            matches!(outside, Err(Rejected::Invalid(errors)) if errors[0].message.starts_with("repo.maven.apache.org:443"))
+        );
+        let unknown = check(Some(&egress(&["preset:npm"])), &policy(&["*"]));
+        assert!(matches!(unknown, Err(Rejected::PresetUnknown(errors)) if errors[0].field == "egress.allow[0]"));
+        let both = check(Some(&egress(&["preset:npm", "*"])), &policy(&["*"]));
+        assert!(matches!(both, Err(Rejected::Invalid(errors)) if errors.len() == 2));
     }
 
     #[test]

@@ -95,7 +95,8 @@ impl Brief {
 
     /// The hosts that the job's tools may reach.
     pub fn egress_view(&self) -> EgressView {
-        let allow = self.egress.as_ref().map(|egress| egress.allow.clone()).unwrap_or_default();
+        let of = |egress: &Egress| if egress.hosts.is_empty() { egress.allow.clone() } else { egress.hosts.clone() };
+        let allow = self.egress.as_ref().map(of).unwrap_or_default();
         EgressView { enabled: !allow.is_empty(), allow }
     }
 }

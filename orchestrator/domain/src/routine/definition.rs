@@ -16,7 +16,7 @@ use super::{matching::Matcher, signature::check_secret};
 use crate::{
     field_errors,
     memory::MemoryPath,
-    request::{self, Ceiling, Errors, Rejected},
+    request::{self, Ceiling, Errors},
 };
 
 /// Longest description in characters.
@@ -174,12 +174,10 @@ fn check_action(request: &CreateRoutine, bounds: &DefinitionBounds<'_>, errors: 
         RoutineAction::FullJob(action) => {
             let asked = action.as_ref().clone().into_request(&request.name, action.description.clone());
             let rejected = request::check(&asked, bounds.ceiling).err();
-            let fields = rejected.into_iter().flat_map(|rejected| match rejected {
-                Rejected::Invalid(fields) | Rejected::NotAvailable(fields) => fields,
-            });
+            let fields = rejected.iter().flat_map(|rejected| rejected.fields());
             errors.text("action.description", &action.description, bounds.limits.max_prompt_bytes);
             for field in fields.filter(|field| field.field != "prompt") {
-                errors.add(format!("action.{}", field.field), field.message);
+                errors.add(format!("action.{}", field.field), field.message.clone());
             }
         }
         RoutineAction::SystemEventText { text } => errors.text("action.text", text, MAX_LINE_BYTES),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use agent::{Invocation, Tool, ToolError, elide};
-use protocol::{FieldError, JobId, ToolErrorKind, ToolFailure, WorkId};
+use protocol::{JobId, ToolErrorKind, ToolFailure, WorkId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -161,11 +161,8 @@ pub(super) fn not_found() -> ToolError {
 }
 
 /// The error for an invalid request, field by field.
-pub(super) fn rejected(rejected: Rejected) -> ToolError {
-    let (Rejected::Invalid(errors) | Rejected::NotAvailable(errors)) = rejected;
-    let line = |FieldError { field, message }: &FieldError| format!("{field}: {message}");
-    let message = errors.iter().map(line).collect::<Vec<_>>().join("; ");
-    ToolError::new(ToolErrorKind::InvalidParameters, message)
+pub(super) fn rejected(rejected: &Rejected) -> ToolError {
+    ToolError::new(ToolErrorKind::InvalidParameters, rejected.to_string())
 }
 
 pub(super) fn rate_limited(message: String, retry_after_seconds: u64) -> ToolError {

@@ -164,7 +164,7 @@ fn argument<T: DeserializeOwned>(invocation: &Invocation, name: &str) -> Result<
 fn refused(error: SubmitError) -> ToolError {
     let message = error.to_string();
     let kind = match error {
-        SubmitError::Rejected(request) => return rejected(request),
+        SubmitError::Rejected(request) => return rejected(&request),
         SubmitError::Hook(refused) => return refused.into(),
         SubmitError::QueueFull(_) => return rate_limited(message, QUEUE_FULL_RETRY_SECONDS),
         SubmitError::SandboxUnavailable { reason, detail } => {

@@ -35,7 +35,7 @@ impl Tool for JobPrompt {
         Box::pin(async move {
             let job = self.0.find_to_change(&invocation).await?;
             let content = text(&invocation, "content").to_owned();
-            check_prompt("content", &content).map_err(rejected)?;
+            check_prompt("content", &content).map_err(|refused| rejected(&refused))?;
             let mode = PromptMode::parse(text(&invocation, "mode")).unwrap_or_default();
             let done = invocation.arguments.get("done").and_then(Value::as_bool).unwrap_or(false);
             let request = PromptRequest { content, mode, done };

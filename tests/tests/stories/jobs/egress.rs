@@ -407,3 +407,29 @@ async fn the_hosts_of_a_list_have_addresses_in_the_container() {
     assert_eq!(hosts, json!({"a.example": "127.0.64.2", "b.example": "127.0.64.1"}));
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn a_preset_stands_for_its_hosts_as_they_were_when_the_job_was_created() {
+    let presets = "egress_ceiling = ['*', 'preset:local']\n[egress.presets]\nlocal = ['a.example', '*.b.example:80']\n";
+    let world = World::builder().config_file(presets).build().await;
+    let ada = world.user("ada");
+    let body = |allow: &str| json!({"prompt": "work", "egress": {"allow": [allow, "a.example"], "hosts": ["*"]}});
+    let id = ada.create(body("preset:local")).await;
+    let job = ada.get(&format!("/api/jobs/{id}")).await.expect(200).body;
+    let hosts = json!(["a.example", "*.b.example:80"]);
+    assert_eq!(job["egress"], json!({"allow": ["preset:local", "a.example"], "inject": [], "hosts": hosts}));
+    assert_eq!(ada.get(&format!("/api/jobs/{id}/egress")).await.expect(200).body["allowed"], hosts);
+    let worker = world.manual_worker(id).await;
+    let assignment = worker.job().await;
+    assert_eq!(json!(assignment.egress.allow), hosts);
+    assert_eq!(assignment.egress_names.len(), 1);
+    worker.finish("done").await;
+    ada.wait_for_end(id).await;
+    let refused = ada.post("/api/jobs", &body("preset:npm")).await.expect(422).body;
+    assert_eq!(
+        (&refused["code"], &refused["errors"][0]["field"]),
+        (&json!("preset_unknown"), &json!("egress.allow[0]"))
+    );
+    assert!(refused["errors"][0]["message"].as_str().unwrap().contains("[egress.presets]"), "{refused}");
+    world.finish().await;
+}

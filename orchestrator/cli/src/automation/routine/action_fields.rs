@@ -69,7 +69,7 @@ pub(super) struct ActionFields {
     #[arg(long = "approve", value_name = "TOOL")]
     approve: Vec<String>,
     /// With --job: host that the job may reach; can be repeated
-    #[arg(long = "egress", value_name = "HOST[:PORT]")]
+    #[arg(long = "egress", value_name = "HOST[:PORT]|preset:NAME")]
     egress: Vec<String>,
     #[arg(
         long = "limit",

@@ -106,7 +106,8 @@ fn created(record: &JobRecord) -> Response {
 pub(in crate::public) fn rejected(rejected: Rejected) -> ApiError {
     match rejected {
         Rejected::Invalid(errors) => ApiError::invalid(errors),
-        Rejected::NotAvailable(errors) => ApiError::not_available_fields(errors),
+        Rejected::NotAvailable(errors) => ApiError::refused_fields(ErrorCode::NotAvailable, errors),
+        Rejected::PresetUnknown(errors) => ApiError::refused_fields(ErrorCode::PresetUnknown, errors),
     }
 }
 
