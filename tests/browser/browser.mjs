@@ -99,6 +99,17 @@ export async function startJob(page, prompt) {
   return page.url().split("/").at(-1);
 }
 
+/** An assertion about what a page shows after something was done, which it draws a moment later. @param {() => Promise<void>} check */
+export async function soon(check, deadline = Date.now() + 5_000) {
+  try {
+    await check();
+  } catch (error) {
+    if (!(error instanceof assert.AssertionError) || Date.now() > deadline) throw error;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    await soon(check, deadline);
+  }
+}
+
 export const state = (page, word) => page.locator(".state").filter({ hasText: word }).first().waitFor({ timeout: 60_000 });
 
 /** Text that would be markup, change its direction, move a cursor, or break the layout. */

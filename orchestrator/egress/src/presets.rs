@@ -75,7 +75,7 @@ impl Default for Presets {
         let own = |(name, hosts): &(&str, &[&str])| {
             ((*name).to_owned(), hosts.iter().map(|host| (*host).to_owned()).collect())
         };
-        Self(BTreeMap::from_iter(BUILT_IN.iter().map(own)))
+        Self(BUILT_IN.iter().map(own).collect())
     }
 }
 

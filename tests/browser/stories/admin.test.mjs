@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EVERY_TRICK, base, check, given, heading, logInByToken, newBrowser } from "../browser.mjs";
+import { EVERY_TRICK, base, check, given, heading, logInByToken, newBrowser, soon } from "../browser.mjs";
 
 const asAdmin = async (path) => logInByToken(await newBrowser(), path, given("GANTRY_TEST_ADMIN_TOKEN"));
 
@@ -33,7 +33,7 @@ test("the audit log is filtered by its URL and read page by page", async () => {
   assert.ok((await rows.count()) > 1);
   await page.reload();
   await rows.nth(1).waitFor();
-  assert.equal(await page.getByLabel("Action").inputValue(), "session.open");
+  await soon(async () => assert.equal(await page.getByLabel("Action").inputValue(), "session.open"));
   await check(page, "the audit log");
   await page.goto(`${base}/admin/audit?action=no.such`);
   await page.getByText("No entry matches these filters.").waitFor();
@@ -56,14 +56,14 @@ test("tools are disabled for everyone and for a user, and unknown names are poin
   await page.getByRole("button", { name: "Save" }).click();
   const question = page.getByRole("dialog", { name: "Disable these tools?" });
   await question.getByText("<b>bob</b>: time, typo_tool").waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), "No, go back");
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.textContent), "No, go back"));
   await question.getByRole("button", { name: "Save" }).click();
   await page.getByText("Saved.").first().waitFor();
   await page.reload();
   // A disabled tool is in no list of tools, but its name is still known as one.
   await page.getByLabel("Other names, with spaces between").waitFor();
-  assert.match(await page.getByLabel("Other names, with spaces between").inputValue(), /no_such_tool/);
-  assert.equal(await page.getByLabel("Tools, with spaces between").inputValue(), "time typo_tool");
+  await soon(async () => assert.match(await page.getByLabel("Other names, with spaces between").inputValue(), /no_such_tool/));
+  await soon(async () => assert.equal(await page.getByLabel("Tools, with spaces between").inputValue(), "time typo_tool"));
 
   // Another admin changes it meanwhile: nothing is overwritten unseen.
   await page.evaluate(() => fetch("/api/admin/tool-policy", {
@@ -101,7 +101,7 @@ test("a changed definition of an MCP server is compared and approved by its dige
   await page.getByRole("button", { name: /^Approve the change.*search/ }).click();
   const question = page.getByRole("dialog", { name: "Approve the changed definition of search?" });
   await question.waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), "No, go back");
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.textContent), "No, go back"));
   await question.getByRole("button", { name: "Approve the change" }).click();
   await page.getByText("approved", { exact: true }).first().waitFor();
   assert.deepEqual(sent, { tool: "search", digest });

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { base, check, heading, logInByToken, newBrowser } from "../browser.mjs";
+import { base, check, heading, logInByToken, newBrowser, soon } from "../browser.mjs";
 
 /** Sends a message to the thread in view. */
 async function send(page, text) {
@@ -47,7 +47,7 @@ test("a chat asks for approval, which is given in the inbox", async () => {
   await entries.getByText("in your memory has it now").waitFor({ timeout: 30_000 });
   await page.reload();
   await entries.getByText("in your memory has it now").waitFor();
-  assert.equal(await page.getByLabel("Message", { exact: true }).inputValue(), "a draft");
+  await soon(async () => assert.equal(await page.getByLabel("Message", { exact: true }).inputValue(), "a draft"));
 
   await inbox.goto(`${base}/inbox?tab=resolved`);
   await inbox.getByRole("link", { name: "memory_write" }).first().click();
@@ -73,7 +73,7 @@ test("a call is denied in its chat, with a reason, and the news of it is read", 
   await card(page).getByRole("button", { name: "Deny" }).click();
   const question = page.getByRole("dialog", { name: "Deny this call?" });
   await question.waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.id), "confirm-text");
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.id), "confirm-text"));
   await check(page, "the question before a denial");
   await question.getByLabel(/^Reason/).fill("not now");
   await question.getByRole("button", { name: "Deny" }).click();

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { base, check, logInByToken, newBrowser, startJob, state } from "../browser.mjs";
+import { base, check, logInByToken, newBrowser, soon, startJob, state } from "../browser.mjs";
 
 /** A PNG of one pixel. */
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -62,7 +62,7 @@ test("images are shown; SVG is source, PDF and other bytes are downloads", async
   for (const [name, text] of [["paper.pdf", "This is not a text file."], ["data.bin", "This is not a text file."], ["empty", "This file is empty."]]) {
     await page.goto(`${base}/jobs/${id}/files/${name}`);
     await page.getByText(text).waitFor();
-    assert.equal(await page.getByRole("link", { name: "Download", exact: true }).getAttribute("download"), name);
+    await soon(async () => assert.equal(await page.getByRole("link", { name: "Download", exact: true }).getAttribute("download"), name));
   }
   await page.goto(`${base}/jobs/${id}/files/link`);
   await page.getByText("links are not followed").waitFor();
@@ -79,11 +79,11 @@ test("changed files are gone through by keys, and looked at once", async () => {
   await page.locator(".place.current summary:focus").getByText("<b>/parser.txt").waitFor();
   await page.keyboard.press("v");
   await page.getByText("1 viewed").waitFor();
-  assert.equal(await page.locator(".place.current details").getAttribute("open"), null);
+  await soon(async () => assert.equal(await page.locator(".place.current details").getAttribute("open"), null));
   await page.keyboard.press("j");
   await page.locator(".place.current").getByText("data.bin").waitFor();
   await page.locator(".place.current summary").click();
-  assert.equal(await page.locator(".place.current").getByRole("link", { name: "Download" }).getAttribute("download"), "data.bin");
+  await soon(async () => assert.equal(await page.locator(".place.current").getByRole("link", { name: "Download" }).getAttribute("download"), "data.bin"));
   await page.keyboard.press("k");
   await page.locator(".place.current").getByText("<b>/parser.txt").waitFor();
   // Over 400 lines: closed at first.

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser, startJob, state, token } from "../browser.mjs";
+import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser, soon, startJob, state, token } from "../browser.mjs";
 
 test("the page of the first visit leaves the focus to its heading", async () => {
   const page = await logInByToken(await newBrowser(), "/no/such/page");
@@ -16,19 +16,19 @@ test("the first job is started where there is none, and a draft outlives its ses
   const page = await logInByToken(await newBrowser());
   const field = page.getByLabel("What should the agent do?");
   await page.getByRole("button", { name: "Use the example" }).click();
-  assert.match(await field.inputValue(), /median/);
+  await soon(async () => assert.match(await field.inputValue(), /median/));
   await check(page, "the first visit");
   await field.fill("run: echo first");
   await page.getByRole("link", { name: "More settings" }).click();
   await heading(page, "New job");
-  assert.equal(await field.inputValue(), "run: echo first");
+  await soon(async () => assert.equal(await field.inputValue(), "run: echo first"));
   await page.getByLabel("Labels").fill("note=a b, c");
   await check(page, "the form with all fields");
   await page.evaluate(() => fetch("/api/session", { method: "DELETE", headers: { "X-Gantry-Key": localStorage.getItem("gantry.key") } }));
   await page.reload();
   await page.getByLabel("Or paste a token").fill(token);
   await page.getByRole("button", { name: "Log in" }).click();
-  assert.equal(await field.inputValue(), "run: echo first");
+  await soon(async () => assert.equal(await field.inputValue(), "run: echo first"));
   // A value that a closed part of the form hides is shown with what is wrong.
   await page.getByLabel("Token limit").fill("0");
   await page.getByText("More settings").click();
@@ -45,7 +45,7 @@ test("the first job is started where there is none, and a draft outlives its ses
   await state(page, "completed");
   await page.getByRole("link", { name: "New job from this one" }).click();
   await page.getByText("More settings").click();
-  assert.equal(await page.getByLabel("Labels").inputValue(), "note=a b, c");
+  await soon(async () => assert.equal(await page.getByLabel("Labels").inputValue(), "note=a b, c"));
   await page.getByRole("button", { name: "Start the job" }).click();
   await page.waitForURL(/\/jobs\/[0-9a-f-]{36}$/);
 });
@@ -63,10 +63,10 @@ test("a job is started, watched, prompted and cancelled", async () => {
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   const question = page.getByRole("dialog", { name: "Cancel this job?" });
   await question.waitFor();
-  assert.equal(await focused(page), "No, go back");
+  await soon(async () => assert.equal(await focused(page), "No, go back"));
   await page.keyboard.press("Escape");
   await question.waitFor({ state: "hidden" });
-  assert.equal(await focused(page), "Cancel");
+  await soon(async () => assert.equal(await focused(page), "Cancel"));
   await page.keyboard.press("Enter");
   await question.waitFor();
   await question.getByRole("button", { name: "Cancel the job" }).click();
@@ -152,7 +152,7 @@ test("the result, the changes, the files and the calls of a job", async () => {
   await page.getByRole("heading", { name: "Prompt" }).waitFor();
   await check(page, "details");
   await page.goto(`${base}/jobs/new?from=${id}`);
-  assert.match(await page.getByLabel("What should the agent do?").inputValue(), /^run: printf/);
+  await soon(async () => assert.match(await page.getByLabel("What should the agent do?").inputValue(), /^run: printf/));
 });
 
 test("jobs are filtered by what the URL says, and cancelled together", async () => {
@@ -162,7 +162,7 @@ test("jobs are filtered by what the URL says, and cancelled together", async () 
   await page.goto(`${base}/jobs?state=in_progress,pending`);
   await heading(page, "Jobs");
   await page.getByRole("checkbox", { name: "Select count slowly" }).nth(1).waitFor();
-  assert.equal(await page.getByLabel("State").evaluate((select) => select.selectedOptions[0].textContent), "not finished");
+  await soon(async () => assert.equal(await page.getByLabel("State").evaluate((select) => select.selectedOptions[0].textContent), "not finished"));
   await page.getByRole("checkbox", { name: "Select count slowly" }).first().check();
   await page.locator("h1").focus();
   for (const key of ["j", "j", "x", "c"]) await page.keyboard.press(key);

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser, token } from "../browser.mjs";
+import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser, soon, token } from "../browser.mjs";
 
 /** Sends a request of the API from a page. */
 const api = (page, method, path, content) => page.evaluate(async ([method, path, content]) => {
@@ -27,7 +27,7 @@ test("a document is created, and what is typed outlives a reload and its session
   await field(page).fill("The team meets on Mondays.");
   await check(page, "the form of a new document");
   await page.reload();
-  assert.equal(await field(page).inputValue(), "The team meets on Mondays.");
+  await soon(async () => assert.equal(await field(page).inputValue(), "The team meets on Mondays."));
   await api(page, "DELETE", "/api/session");
   // The dialog may be over the page already, after another request.
   await page.getByRole("button", { name: "Save" }).dispatchEvent("click");
@@ -35,26 +35,26 @@ test("a document is created, and what is typed outlives a reload and its session
   await dialog.getByLabel("Or paste a token").fill(token);
   await dialog.getByRole("button", { name: "Log in" }).click();
   await dialog.waitFor({ state: "hidden" });
-  assert.equal(await page.getByLabel("Path").inputValue(), "story/first.md");
+  await soon(async () => assert.equal(await page.getByLabel("Path").inputValue(), "story/first.md"));
   await field(page).press("Control+Enter");
   await page.waitForURL(pageOf("story/first.md"));
   await body(page).getByText("The team meets on Mondays.").waitFor();
   await page.getByRole("region", { name: "Documents" }).getByRole("link", { name: "first.md" }).waitFor();
-  assert.equal(await focused(page), "story/first.md", "the form is gone: the focus is on what has opened");
+  await soon(async () => assert.equal(await focused(page), "story/first.md", "the form is gone: the focus is on what has opened"));
   await check(page, "a document");
   // A path that is taken replaces nothing.
   await page.goto(`${base}/memory?show=new&path=story/first.md`);
   await field(page).fill("another text");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("alert").getByText("A document has this path already.").waitFor();
-  assert.equal(await field(page).inputValue(), "another text");
+  await soon(async () => assert.equal(await field(page).inputValue(), "another text"));
   await page.getByLabel("Path").fill("story/../x");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("alert").getByText(/^path: /).waitFor();
   await check(page, "a form with a wrong path");
   await page.getByRole("button", { name: "Discard the draft" }).click();
   await page.getByRole("link", { name: "New document" }).first().click();
-  assert.equal(await field(page).inputValue(), "");
+  await soon(async () => assert.equal(await field(page).inputValue(), ""));
 });
 
 test("a document that two tabs change shows both versions, and none is lost", async () => {
@@ -72,13 +72,13 @@ test("a document that two tabs change shows both versions, and none is lost", as
   await first.getByRole("button", { name: "Save" }).click();
   await first.getByRole("alert").getByText("version 2 is stored, and your draft began with version 1").waitFor();
   await first.getByRole("group", { name: "Stored: version 2" }).getByText("from the second tab").waitFor();
-  assert.equal(await field(first).inputValue(), "from the first tab");
+  await soon(async () => assert.equal(await field(first).inputValue(), "from the first tab"));
   await check(first, "two versions");
   // A key that saves does not replace the other version.
   await field(first).press("Control+Enter");
   await first.reload();
   await first.getByRole("group", { name: "Stored: version 2" }).waitFor();
-  assert.equal(await field(first).inputValue(), "from the first tab");
+  await soon(async () => assert.equal(await field(first).inputValue(), "from the first tab"));
   await first.getByRole("button", { name: "Save mine over version 2" }).click();
   await body(first).getByText("from the first tab").waitFor();
 
@@ -96,10 +96,10 @@ test("a document that two tabs change shows both versions, and none is lost", as
   await field(first).fill("not saved");
   await first.getByRole("link", { name: "Text", exact: true }).click();
   await first.getByRole("link", { name: "Go on with it" }).click();
-  assert.equal(await field(first).inputValue(), "not saved");
+  await soon(async () => assert.equal(await field(first).inputValue(), "not saved"));
   await first.getByRole("button", { name: "Discard the draft" }).click();
   await first.getByRole("dialog", { name: "Discard your draft?" }).waitFor();
-  assert.equal(await focused(first), "No, go back");
+  await soon(async () => assert.equal(await focused(first), "No, go back"));
   await first.getByRole("dialog").getByRole("button", { name: "Discard the draft" }).click();
   await body(first).getByText("typed before the deletion").waitFor();
   await first.getByText("You have a draft").waitFor({ state: "detached" });
@@ -120,7 +120,7 @@ test("a version is restored, and a document is found and deleted by keyboard", a
   await page.getByRole("button", { name: "Restore this version" }).click();
   await page.waitForURL(pageOf("story/plants.md"));
   await page.getByText("version 3").waitFor();
-  assert.equal(await body(page).textContent(), "Water the plants.");
+  await soon(async () => assert.equal(await body(page).textContent(), "Water the plants."));
   await api(page, "PUT", urlOf("story/plants.md"), "Water the zyxomma fern.");
 
   await page.goto(`${base}/memory`);
@@ -136,17 +136,17 @@ test("a version is restored, and a document is found and deleted by keyboard", a
   await page.keyboard.press("j");
   await page.keyboard.press("Enter");
   await body(page).getByText("Water the zyxomma fern.").waitFor();
-  assert.equal(await focused(page), "story/plants.md");
+  await soon(async () => assert.equal(await focused(page), "story/plants.md"));
   const question = page.getByRole("dialog", { name: "Delete this document?" });
   await page.getByRole("button", { name: "Delete" }).press("Enter");
   await question.waitFor();
-  assert.equal(await focused(page), "No, go back");
+  await soon(async () => assert.equal(await focused(page), "No, go back"));
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   await page.waitForURL(`${base}/memory`);
   await page.getByRole("region", { name: "Documents" }).getByRole("link").first().waitFor();
   assert.equal(await page.getByRole("link", { name: "plants.md" }).count(), 0);
-  assert.equal(await focused(page), "Memory");
+  await soon(async () => assert.equal(await focused(page), "Memory"));
   await page.goto(pageOf("story/plants.md"));
   await page.getByText("There is no document story/plants.md.").waitFor();
   // A closed directory hides its documents from the keys as well.
@@ -156,7 +156,7 @@ test("a version is restored, and a document is found and deleted by keyboard", a
   await page.locator("h1").focus();
   const rows = await page.locator(".tree > ul > li").count();
   for (let step = 0; step < rows + 3; step += 1) await page.keyboard.press("j");
-  assert.equal(await page.evaluate(() => document.activeElement.closest("details:not([open]) > ul")), null);
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.closest("details:not([open]) > ul")), null));
 });
 
 test("documents of every trick are shown as text", async () => {
@@ -171,14 +171,14 @@ test("documents of every trick are shown as text", async () => {
     await body(page).getByText("U+202E").waitFor();
     await check(page, "a hostile document");
     await page.goto(pageOf(path, "?show=edit"));
-    assert.equal(await field(page).inputValue(), text);
+    await soon(async () => assert.equal(await field(page).inputValue(), text));
     await page.goto(`${base}/memory?q=onerror`);
     await page.getByRole("link", { name: "onerror" }).first().waitFor();
     await check(page, "a hostile search");
     // On a narrow screen the document takes the place of the tree.
     await page.getByRole("link", { name: "onerror" }).first().click();
     await body(page).waitFor();
-    assert.equal(await focused(page), path);
+    await soon(async () => assert.equal(await focused(page), path));
     assert.equal(await page.getByRole("region", { name: "Documents" }).isVisible(), width > 360);
     await page.goto(`${base}/memory/${encodeURIComponent("<svg onload=alert(2)>")}?show=${encodeURIComponent(EVERY_TRICK.slice(0, 200))}&version=x`);
     await page.getByText("There is no document <svg onload=alert(2)>.").waitFor();

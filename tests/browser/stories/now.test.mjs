@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EVERY_TRICK, api, base, check, given, heading, logInByToken, newBrowser, startJob, state } from "../browser.mjs";
+import { EVERY_TRICK, api, base, check, given, heading, logInByToken, newBrowser, soon, startJob, state } from "../browser.mjs";
 
 const part = (page, name) => page.getByRole("region", { name });
 /** Text of a title: it has no control characters. */
@@ -75,13 +75,13 @@ test("a bar of the last day filters the jobs by its time", async () => {
   const page = await logInByToken(await newBrowser(), "/jobs");
   const bars = page.getByRole("figure", { name: "Jobs of the last 24 h" });
   const bar = bars.getByRole("listitem").getByRole("link").last();
-  assert.match(await bar.getAttribute("aria-label"), /^\d\d:\d\d–\d\d:\d\d: \d+ [a-z]/);
+  await soon(async () => assert.match(await bar.getAttribute("aria-label"), /^\d\d:\d\d–\d\d:\d\d: \d+ [a-z]/));
   await bar.click();
   await page.waitForURL(/since=.*until=/);
   const { searchParams } = new URL(page.url());
   assert.equal(Date.parse(searchParams.get("until")) - Date.parse(searchParams.get("since")), 3_600_000);
   await page.locator(".rows .row").first().waitFor();
-  assert.equal(await bar.getAttribute("aria-current"), "true");
+  await soon(async () => assert.equal(await bar.getAttribute("aria-current"), "true"));
   await check(page, "a chosen bar");
   await bars.getByText("As a table").click();
   await bars.getByRole("table").getByRole("link").last().waitFor();

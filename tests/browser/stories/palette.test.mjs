@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, base, check, heading, logInByToken, newBrowser, startJob, state } from "../browser.mjs";
+import { api, base, check, heading, logInByToken, newBrowser, soon, startJob, state } from "../browser.mjs";
 
 const field = (page) => page.getByRole("combobox", { name: "Page, job, routine, document or command" });
 
@@ -19,7 +19,7 @@ test("pages, jobs, routines and commands are found and opened without a mouse", 
   await page.keyboard.press("Control+k");
   await page.keyboard.type("inbox");
   await page.getByRole("option", { name: "Inbox" }).waitFor();
-  assert.equal(await field(page).inputValue(), "inbox");
+  await soon(async () => assert.equal(await field(page).inputValue(), "inbox"));
   await page.keyboard.press("Enter");
   await heading(page, "Inbox");
   await page.waitForFunction(() => document.activeElement.tagName === "H1");
@@ -79,7 +79,7 @@ test("pages, jobs, routines and commands are found and opened without a mouse", 
   await page.keyboard.press("Enter");
   await page.keyboard.press("Escape");
   await field(page).waitFor({ state: "detached" });
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Search");
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.textContent), "Search"));
   await page.keyboard.press("?");
   await page.getByRole("dialog", { name: "Keyboard" }).getByText("Ctrl K").waitFor();
 });

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser } from "../browser.mjs";
+import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser, soon } from "../browser.mjs";
 
 /** Puts the settings that every story begins with. */
 const reset = (page) => page.evaluate(async () => {
@@ -26,7 +26,7 @@ test("settings are saved, and another tab's change is noticed", async () => {
   await first.getByLabel("Quiet hours to").fill("07:00");
   // What is typed outlives a reload.
   await first.reload();
-  assert.equal(await zone(first).inputValue(), "Europe/Oslo");
+  await soon(async () => assert.equal(await zone(first).inputValue(), "Europe/Oslo"));
   await save(first).click();
   await first.locator("form").getByText("Saved").waitFor();
   await check(first, "settings that are saved");
@@ -36,13 +36,13 @@ test("settings are saved, and another tab's change is noticed", async () => {
   await save(second).click();
   await second.getByRole("alert").getByText("The settings were changed meanwhile").waitFor();
   // What was typed stays, what was not touched is what is stored, and the difference is shown.
-  assert.deepEqual([await zone(second).inputValue(), await second.getByLabel("Temperature").inputValue(), await second.getByLabel("Quiet hours from").inputValue()], ["Europe/Paris", "0.5", "22:00"]);
+  await soon(async () => assert.deepEqual([await zone(second).inputValue(), await second.getByLabel("Temperature").inputValue(), await second.getByLabel("Quiet hours from").inputValue()], ["Europe/Paris", "0.5", "22:00"]));
   await second.getByRole("alert").getByRole("row", { name: "Time zone Europe/Oslo Europe/Paris" }).waitFor();
   await check(second, "settings that were changed in another tab");
   await save(second).click();
   await second.locator("form").getByText("Saved").waitFor();
   await second.reload();
-  assert.equal(await zone(second).inputValue(), "Europe/Paris");
+  await soon(async () => assert.equal(await zone(second).inputValue(), "Europe/Paris"));
   assert.equal(await second.getByRole("alert").count(), 0);
 
   await zone(second).fill("Europe/Atlantis");
@@ -51,7 +51,7 @@ test("settings are saved, and another tab's change is noticed", async () => {
   await second.locator("#timezone:focus").waitFor();
   await check(second, "settings with a wrong field");
   await second.getByRole("button", { name: "Discard what is not saved" }).click();
-  assert.equal(await zone(second).inputValue(), "Europe/Paris");
+  await soon(async () => assert.equal(await zone(second).inputValue(), "Europe/Paris"));
   // What is typed while the rest is saved is not lost.
   await second.getByLabel("Temperature").fill("0.7");
   let isTyped = () => {};
@@ -62,7 +62,7 @@ test("settings are saved, and another tab's change is noticed", async () => {
   await zone(second).fill("Europe/Rome");
   isTyped();
   await save(second).waitFor();
-  assert.deepEqual([await zone(second).inputValue(), await save(second).isEnabled()], ["Europe/Rome", true]);
+  await soon(async () => assert.deepEqual([await zone(second).inputValue(), await save(second).isEnabled()], ["Europe/Rome", true]));
   await reset(second);
 });
 
@@ -80,7 +80,7 @@ test("a tool's permission is set by keyboard", async () => {
     await page.locator(".tool").getByRole("button").waitFor({ state: "detached" });
     await page.reload();
     await choice.waitFor();
-    assert.equal(await choice.evaluate((select) => select.selectedOptions[0].textContent), word);
+    await soon(async () => assert.equal(await choice.evaluate((select) => select.selectedOptions[0].textContent), word));
   };
   await choose("disabled");
   await choose("default");
@@ -124,9 +124,9 @@ test("a secret is set, and its value is nowhere afterwards", async () => {
   await page.getByLabel("Value").fill(strong);
   await page.getByRole("link", { name: "Tools" }).click();
   await page.getByRole("link", { name: "Secrets" }).click();
-  assert.equal(await page.getByLabel("Value").inputValue(), "");
+  await soon(async () => assert.equal(await page.getByLabel("Value").inputValue(), ""));
   await page.reload();
-  assert.equal(await page.getByLabel("Value").inputValue(), "");
+  await soon(async () => assert.equal(await page.getByLabel("Value").inputValue(), ""));
   // Line breaks would be lost without a word.
   await page.getByLabel("Value").evaluate((field) => {
     const data = new DataTransfer();
@@ -138,7 +138,7 @@ test("a secret is set, and its value is nowhere afterwards", async () => {
   await page.getByRole("button", { name: "Delete STORY_TOKEN" }).click();
   const question = page.getByRole("dialog", { name: "Delete the secret STORY_TOKEN?" });
   await question.waitFor();
-  assert.equal(await focused(page), "No, go back");
+  await soon(async () => assert.equal(await focused(page), "No, go back"));
   await check(page, "the question before a deletion");
   await question.getByRole("button", { name: "Delete" }).click();
   await page.locator(".rows code").getByText("STORY_TOKEN").waitFor({ state: "detached" });
@@ -158,7 +158,7 @@ test("a session is ended from another browser, whose own is marked", async () =>
   await mine.getByRole("button", { name: "End Firefox on Linux" }).first().click();
   const question = mine.getByRole("dialog", { name: "End the session of Firefox on Linux?" });
   await question.waitFor();
-  assert.equal(await focused(mine), "No, go back");
+  await soon(async () => assert.equal(await focused(mine), "No, go back"));
   await question.getByRole("button", { name: "End" }).click();
   await mine.waitForFunction((count) => [...document.querySelectorAll(".sessions > li")].filter((row) => row.textContent.includes("Firefox on Linux")).length < count, before);
   // Its stream notices with its next comment.
@@ -178,7 +178,7 @@ test("colours, the zone of times and single keys are chosen for this browser", a
   await page.getByText("Times are in UTC").waitFor();
   await page.getByLabel("Use single keys").uncheck();
   await page.reload();
-  assert.deepEqual([await page.evaluate(() => document.documentElement.dataset.theme), await page.getByRole("radio", { name: "dark" }).isChecked(), await page.getByLabel("Use single keys").isChecked()], ["dark", true, false]);
+  await soon(async () => assert.deepEqual([await page.evaluate(() => document.documentElement.dataset.theme), await page.getByRole("radio", { name: "dark" }).isChecked(), await page.getByLabel("Use single keys").isChecked()], ["dark", true, false]));
   await page.locator("h1").focus();
   await page.keyboard.press("?");
   await page.getByRole("button", { name: "Show the list of keys" }).click();
@@ -212,7 +212,7 @@ test("settings, tools and sessions of every trick are shown as text", async () =
     for (const [name, json] of Object.entries(answers)) await context.route(new RegExp(`/api/${name}(\\?|$)`), (route) => route.fulfill({ json }));
     const page = await logInByToken(context, "/settings");
     await zone(page).waitFor();
-    assert.equal(await page.locator("#model").evaluate((select) => select.selectedOptions[0].textContent.startsWith("<img")), true);
+    await soon(async () => assert.equal(await page.locator("#model").evaluate((select) => select.selectedOptions[0].textContent.startsWith("<img")), true));
     await check(page, "hostile settings");
     for (const tab of ["tools", "secrets", "sessions"]) {
       await page.goto(`${base}/settings/${tab}`);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { EVERY_TRICK, base, check, given, heading, logInByToken, newBrowser } from "../browser.mjs";
+import { EVERY_TRICK, base, check, given, heading, logInByToken, newBrowser, soon } from "../browser.mjs";
 
 const DAY_MS = 86_400_000;
 const dayOf = (ago) => new Date(Date.now() - ago * DAY_MS).toISOString().slice(0, 10);
@@ -85,7 +85,7 @@ test("the same sums are a table and a file, in which nothing is a formula", asyn
   assert.deepEqual(rows.slice(1, 3), [`${dayOf(1)},m-large,3,1000,200,0,0,2`, `${dayOf(1)},"'=1+1",3,1000,200,0,0,unpriced`]);
   await page.locator("h1").focus();
   await page.keyboard.press("j");
-  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("href")), `/jobs/${JOB}`);
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.getAttribute("href")), `/jobs/${JOB}`));
 });
 
 test("an admin sees usage by user and of one user; names are text", async () => {

@@ -46,8 +46,8 @@ pub struct CreateArgs {
     /// Let this tool run although it always requires approval (can be repeated)
     #[arg(long = "approve", value_name = "TOOL")]
     approve: Vec<String>,
-    /// Host that the job may reach; can be repeated
-    #[arg(long = "egress", value_name = "HOST[:PORT]|preset:NAME")]
+    /// Host that the job may reach, or preset:NAME; can be repeated
+    #[arg(long = "egress", value_name = "HOST[:PORT]")]
     egress: Vec<String>,
     /// Make a plan before working
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]

@@ -11,7 +11,6 @@ use protocol::{JobReason, RoutineAction, RunReason, Source};
 use crate::{JobSubmitter, NewJob, SubmitError, Submitted};
 use domain::{
     job::RunLink,
-    request,
     routine::{
         attempt::AttemptEnd,
         prompt::{RunFacts, job_prompt},

@@ -174,7 +174,7 @@ fn check_action(request: &CreateRoutine, bounds: &DefinitionBounds<'_>, errors: 
         RoutineAction::FullJob(action) => {
             let asked = action.as_ref().clone().into_request(&request.name, action.description.clone());
             let rejected = request::check(&asked, bounds.ceiling).err();
-            let fields = rejected.iter().flat_map(|rejected| rejected.fields());
+            let fields = rejected.iter().flat_map(request::Rejected::fields);
             errors.text("action.description", &action.description, bounds.limits.max_prompt_bytes);
             for field in fields.filter(|field| field.field != "prompt") {
                 errors.add(format!("action.{}", field.field), field.message.clone());

@@ -56,7 +56,7 @@ const MAX_TARGET_CHARS: usize = 253;
 enum Asked {
     Tunnel(OnUpgrade),
     /// One response. The request is checked, as it goes on.
-    Request(axum::http::Request<Empty<Bytes>>),
+    Request(Box<axum::http::Request<Empty<Bytes>>>),
 }
 
 /// The proxy of one attempt.
@@ -97,7 +97,7 @@ impl Proxy {
         let opened = self.api.tasks.spawn(opening.in_current_span()).await;
         let (to, upstream, asked) = opened.map_err(|error| Refusal::unrecorded(&error))??;
         let upgrade = match asked {
-            Asked::Request(request) => return plain::forward_one(self, request, upstream, connection).await,
+            Asked::Request(request) => return plain::forward_one(self, *request, upstream, connection).await,
             Asked::Tunnel(upgrade) => upgrade,
         };
         let proxy = self.clone();
@@ -123,7 +123,7 @@ impl Proxy {
         let asked = if request.method() == Method::CONNECT {
             Ok(Asked::Tunnel(hyper::upgrade::on(&mut request)))
         } else if Protocol::of_port(to.port) == Protocol::Http {
-            plain::checked(request, &to).map(Asked::Request)
+            plain::checked(request, &to).map(|request| Asked::Request(Box::new(request)))
         } else {
             Err(Refusal::new(RefusalKind::Forbidden, "http.port", PLAIN_PORT))
         };

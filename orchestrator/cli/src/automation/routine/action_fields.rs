@@ -68,8 +68,8 @@ pub(super) struct ActionFields {
     /// Let this tool run although it always requires approval; can be repeated; with --prompt, implies --tools
     #[arg(long = "approve", value_name = "TOOL")]
     approve: Vec<String>,
-    /// With --job: host that the job may reach; can be repeated
-    #[arg(long = "egress", value_name = "HOST[:PORT]|preset:NAME")]
+    /// With --job: host that the job may reach, or preset:NAME; can be repeated
+    #[arg(long = "egress", value_name = "HOST[:PORT]")]
     egress: Vec<String>,
     #[arg(
         long = "limit",

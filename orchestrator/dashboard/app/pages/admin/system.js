@@ -10,6 +10,8 @@ import { hasServerFailed, readServer, server, watchServer } from "../../store.js
 import { T } from "../../texts.js";
 import { Copy, CopyAs, Failed, Icon, Loading, Text, Time, html, useLoad } from "../../ui.js";
 
+/** @typedef {import("../../api.js").schemas["Readiness"]} Readiness */
+
 /** @param {{ isGood: boolean, children?: any }} props */
 const Word = ({ isGood, children }) => html`<span class="state ${isGood ? "completed" : "failed"}"><${Icon} name=${isGood ? "completed" : "failed"} />${children}</span>`;
 
@@ -18,7 +20,7 @@ function Facts() {
   useEffect(() => watchServer(), [generation.value]);
   const [known, user] = [server.value, who.value];
   // A server that is not ready answers with the same body.
-  const { value } = useLoad((signal) => get("/readyz", { signal }).catch(({ body }) => (body?.engine ? body : null)), [known?.ready, generation.value]);
+  const { value } = useLoad((signal) => get("/readyz", { signal }).catch(({ body }) => /** @type {Readiness | null} */ (body?.engine ? body : null)), [known?.ready, generation.value]);
   const hasSpace = !known?.sandbox.ready || known.ready;
   const why = known && [known.sandbox.reason, known.sandbox.message].filter(Boolean).join(": ");
   return html`
