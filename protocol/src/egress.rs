@@ -50,7 +50,7 @@ pub struct JobEgress {
     pub allowed: Vec<String>,
     /// What was decided and carried, by destination; the refused ones first, then those with the most bytes.
     pub counters: Vec<EgressCounter>,
-    /// Whether `counters` has all. False until the job has a result, since repetitions and bytes are added every 10
+    /// Whether `counters` has all. False until the job has completed, since repetitions and bytes are added every 10
     /// seconds, and where there are more than 1000 destinations.
     pub is_complete: bool,
 }

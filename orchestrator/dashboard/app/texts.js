@@ -133,7 +133,7 @@ export const T = {
     server: "State of the server",
     noServer: "The state of the server could not be loaded.",
     sandbox: { ready: "sandbox ready", failed: "sandbox not ready" },
-    noSpace: "too little disk space: jobs wait",
+    noSpace: "disk not ready: jobs wait",
     model: { ready: "ready", failed: "not ready" },
     slots: (/** @type {number} */ busy, /** @type {number} */ total) => `${busy} of ${total} slots busy`,
     queued: (/** @type {number} */ count) => `${count} queued`,

@@ -165,14 +165,21 @@ impl EventIngestion {
         Ok(counts)
     }
 
-    /// Stores what the attempt's connections have added since the last call, and the limit that they have reached.
-    pub async fn record_egress_sums(&self, attempt: &Attempt, now: DateTime<Utc>) -> Result<(), IngestError> {
-        let taken = attempt.egress.take();
-        if let Err(error) = self.append_egress(attempt, now, taken.iter().map(Taken::event).collect()).await {
-            // For the next call.
-            taken.into_iter().for_each(Taken::put_back);
-            return Err(error);
+    /// Stores what the attempt's connections have added since the last call, and the limit that they have reached. Beyond
+    /// the job's quota of log-like events only the last sums are stored.
+    pub async fn record_egress_sums(
+        &self,
+        attempt: &Attempt,
+        now: DateTime<Utc>,
+        is_last: bool,
+    ) -> Result<(), IngestError> {
+        let summing = attempt.egress.summing.lock().await;
+        if is_last || self.keeps_all_kinds(attempt, 0).await? {
+            let taken = attempt.egress.take();
+            self.append_egress(attempt, now, taken.iter().map(Taken::event).collect()).await?;
+            taken.into_iter().for_each(Taken::stored);
         }
+        drop(summing);
         self.record_egress_limit(attempt, now).await
     }
 
@@ -183,7 +190,11 @@ impl EventIngestion {
             && quota.begin_record(direction)
         {
             let limit = EventData::Limit { limit: direction.limit(), value: direction.limit_mb().into() };
-            self.store.append_if_live(key.job, key.attempt, now, vec![limit]).await?;
+            let stored = self.store.append_if_live(key.job, key.attempt, now, vec![limit]).await;
+            if stored.is_err() {
+                quota.not_recorded(direction);
+            }
+            stored?;
         }
         Ok(())
     }
@@ -208,8 +219,12 @@ impl EventIngestion {
             }
         }
         self.store.append_if_live(key.job, key.attempt, now, events).await?;
-        if attempt.limits().event_quota.count_stored(bytes as u64) {
-            self.record_quota_reached(attempt, now).await?;
+        if attempt.limits().event_quota.count_stored(bytes as u64)
+            && let Err(error) = self.record_quota_reached(attempt, now).await
+        {
+            // The decisions are stored.
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(job.id = %key.job, error, "that the job has reached its event quota is not recorded");
         }
         Ok(())
     }

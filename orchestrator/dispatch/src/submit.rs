@@ -12,7 +12,7 @@ use std::{future::Future, sync::Arc};
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
-use protocol::{CreateJob, JobId, Limits, Placement, Source, ThreadId, UserSettings};
+use protocol::{CreateJob, Egress, JobId, Limits, Placement, Source, ThreadId, UserSettings};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -156,7 +156,10 @@ impl JobSubmitter {
         // Before the request is validated, so that the answer names the limit and not a field that depends on it.
         parent.check_child(&trees).map_err(SubmitError::ChildRefused)?;
         let (mut request, accepted) = request::check_child(request, parent, &trees, &self.ceiling)?;
-        request.egress = egress::restrict(parent.brief.egress.as_ref(), &self.egress).0;
+        // The hosts that the parent's presets had, not those that they have now.
+        let allow = parent.brief.egress_view().allow;
+        let of_parent = parent.brief.egress.clone().map(|egress| Egress { allow, hosts: None, ..egress });
+        request.egress = egress::restrict(of_parent.as_ref(), &self.egress).0;
         let job = NewJob {
             parent: Some(parent.as_parent()),
             routine: parent.brief.routine,

@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// An address that has not answered by then is tried beside the next one.
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// Addresses that are tried at once. Each is a descriptor.
-pub const MAX_DIALLED: usize = 3;
+const MAX_DIALLED: usize = 3;
 /// While so many are tried and there is another one, the oldest is given up after this long.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
 

@@ -18,7 +18,6 @@ mod presets;
 mod request;
 
 pub use client::{BodyEnd, EgressClient, EgressError, OpenResponse, OutboundResponse, ResponseLimits};
-pub use connect::MAX_DIALLED;
 pub use hello::{Hello, HelloReader, is_name_of};
 pub use host::{Destination, Host, InvalidHost};
 pub use look_up::{LookUp, system_look_up};

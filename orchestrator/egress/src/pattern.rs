@@ -37,7 +37,7 @@ pub enum InvalidPattern {
     #[error("* is not allowed here; name the hosts")]
     Any,
     /// A preset of the ceiling.
-    #[error("the preset is not known; define it as a key of [egress.presets]")]
+    #[error("the preset, or one that it names, is not known; define it as a key of [egress.presets]")]
     UnknownPreset,
 }
 

@@ -101,6 +101,11 @@ impl Presets {
         Ok(presets)
     }
 
+    /// Whether an entry of a list names a preset.
+    pub fn is_preset(entry: &str) -> bool {
+        entry.starts_with(PREFIX)
+    }
+
     /// The entries that an entry of a list stands for: those of its preset, or itself.
     pub fn expand(&self, entry: &str) -> Result<Vec<String>, UnknownPreset> {
         let Some(name) = entry.strip_prefix(PREFIX) else { return Ok(vec![entry.to_owned()]) };

@@ -88,8 +88,8 @@ pub struct Egress {
     pub inject: Vec<EgressInjection>,
     /// `allow` with the hosts of its presets, as they were when the job was created; left out without presets. In answers; of a
     /// request it is ignored.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
 }
 
 /// A credential that is added to requests.

@@ -17,7 +17,7 @@ pub(super) async fn egress(client: &Client, id: JobId, output: &mut Output) -> R
     let egress: JobEgress = client.get(&format!("/api/jobs/{id}/egress"), &[]).await?;
     output.either(&egress, |paint| text(paint, &egress))?;
     if !egress.is_complete {
-        output.note("gantry: what was carried in the last 10 seconds of a job that runs, failed or was cancelled may be missing");
+        output.note("gantry: incomplete: the last 10 seconds of a job that has not completed may be missing, and destinations beyond 1,000");
     }
     Ok(())
 }

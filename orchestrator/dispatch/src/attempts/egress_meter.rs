@@ -73,7 +73,7 @@ impl EgressCounts {
     }
 }
 
-/// What a kind's counts have gained.
+/// What a kind's counts have gained. It is counted again when it is dropped without being stored.
 pub(crate) struct Taken {
     kind: EgressKind,
     counts: Arc<EgressCounts>,
@@ -87,8 +87,14 @@ impl Taken {
         self.kind.clone().event(count, up, down)
     }
 
-    /// It was not stored, and is counted again.
-    pub(crate) fn put_back(self) {
+    /// It is in the job's events.
+    pub(crate) fn stored(mut self) {
+        self.added = [0; 3];
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
         for (counter, added) in self.counts.counters().into_iter().zip(self.added) {
             counter.fetch_add(added, Ordering::Relaxed);
         }
@@ -99,6 +105,8 @@ impl Taken {
 #[derive(Debug, Default)]
 pub struct EgressMeter {
     kinds: Mutex<HashMap<EgressKind, Arc<EgressCounts>>>,
+    /// Held from taking counts to storing them, so that the last ones are not stored after the job's end.
+    pub(crate) summing: AsyncMutex<()>,
     is_summed: AtomicBool,
 }
 
@@ -209,9 +217,14 @@ impl EgressQuota {
         [EgressDirection::Up, EgressDirection::Down].into_iter().find(is_full)
     }
 
-    /// Whether the event of this limit is to be stored. True the first time.
+    /// Whether the event of this limit is to be stored. True the first time, and after [`Self::not_recorded`].
     pub(crate) fn begin_record(&self, direction: EgressDirection) -> bool {
         !self.of(direction).is_recorded.swap(true, Ordering::Relaxed)
+    }
+
+    /// The event could not be stored.
+    pub(crate) fn not_recorded(&self, direction: EgressDirection) {
+        self.of(direction).is_recorded.store(false, Ordering::Relaxed);
     }
 
     const fn of(&self, direction: EgressDirection) -> &DirectionQuota {
@@ -245,10 +258,12 @@ mod tests {
         counts.add_up(3);
         for _ in 0..2 {
             counts.add_down(5);
-            meter.take().into_iter().for_each(Taken::put_back);
+            drop(meter.take());
         }
-        let events: Vec<_> = meter.take().iter().map(Taken::event).collect();
+        let taken = meter.take();
+        let events: Vec<_> = taken.iter().map(Taken::event).collect();
         assert_eq!(events, [kind("a.example").event(1, 3, 10)]);
+        taken.into_iter().for_each(Taken::stored);
         assert!(meter.take().is_empty());
     }
 

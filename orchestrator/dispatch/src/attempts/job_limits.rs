@@ -18,7 +18,7 @@ const FAILED_CALLS: Rate = Rate { burst: 10, per_hour: 5 * 3_600 };
 
 /// Connections to other hosts at once: more than a package manager opens.
 const MAX_TUNNELS: usize = 64;
-/// Names of other hosts that are looked up at once: a slow name server holds up the jobs that ask it, and no others.
+/// Names that the egress proxy looks up at once for a job: one that asks for slow ones leaves most threads to others.
 const MAX_LOOK_UPS: usize = 8;
 
 /// The limits of one job. Attempts of the same job share them.

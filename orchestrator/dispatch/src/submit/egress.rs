@@ -3,7 +3,7 @@
 //! Never decides about a connection: the egress policy does, when it is made.
 
 use domain::request::{Accepted, Rejected};
-use egress::{EgressPolicy, HostPattern};
+use egress::{EgressPolicy, HostPattern, Presets};
 use protocol::{Egress, FieldError};
 
 /// Maximum number of entries: each is compared for every connection.
@@ -18,7 +18,7 @@ enum EntryError {
 }
 
 /// Checks the list of a request. Returns its hosts if it has presets.
-pub(super) fn check(egress: Option<&Egress>, policy: &EgressPolicy) -> Result<Vec<String>, Rejected> {
+pub(super) fn check(egress: Option<&Egress>, policy: &EgressPolicy) -> Result<Option<Vec<String>>, Rejected> {
     let allow = egress.map(|egress| egress.allow.as_slice()).unwrap_or_default();
     let error = |field: String, message: &str| FieldError { field, message: message.to_owned() };
     let of_list = |message: &str| vec![error("egress.allow".to_owned(), message)];
@@ -40,9 +40,9 @@ pub(super) fn check(egress: Option<&Egress>, policy: &EgressPolicy) -> Result<Ve
         return Err(if unknown { Rejected::PresetUnknown(errors) } else { Rejected::Invalid(errors) });
     }
     let hosts = expanded(allow, policy);
-    if hosts.len() > MAX_ENTRIES {
-        let message =
-            format!("has {} hosts with those of its presets; at most {MAX_ENTRIES} are possible", hosts.len());
+    let count = hosts.as_ref().map_or(0, Vec::len);
+    if count > MAX_ENTRIES {
+        let message = format!("has {count} hosts with those of its presets; at most {MAX_ENTRIES} are possible");
         return Err(Rejected::Invalid(of_list(&message)));
     }
     Ok(hosts)
@@ -67,15 +67,18 @@ fn hosts_of(entry: &str, policy: &EgressPolicy) -> Result<Vec<String>, EntryErro
     Ok(hosts)
 }
 
-/// A list with its presets expanded, each entry once; empty if there is no preset to expand.
-fn expanded(allow: &[String], policy: &EgressPolicy) -> Vec<String> {
+/// A list with its presets expanded, each entry once; none without presets.
+fn expanded(allow: &[String], policy: &EgressPolicy) -> Option<Vec<String>> {
+    if !allow.iter().any(|entry| Presets::is_preset(entry)) {
+        return None;
+    }
     let mut hosts: Vec<String> = Vec::new();
     for host in allow.iter().filter_map(|entry| hosts_of(entry, policy).ok()).flatten() {
         if !hosts.contains(&host) {
             hosts.push(host);
         }
     }
-    if hosts.iter().all(|host| allow.contains(host)) { Vec::new() } else { hosts }
+    Some(hosts)
 }
 
 /// The request's errors of both kinds of checks, all at once.
@@ -84,7 +87,7 @@ pub(super) fn merge<T>(
     egress: Result<T, Rejected>,
 ) -> Result<(Accepted, T), Rejected> {
     match (accepted, egress) {
-        (Err(Rejected::Invalid(mut errors)), Err(Rejected::Invalid(others))) => {
+        (Err(Rejected::Invalid(mut errors)), Err(Rejected::Invalid(others) | Rejected::PresetUnknown(others))) => {
             errors.extend(others);
             Err(Rejected::Invalid(errors))
         }
@@ -134,7 +137,7 @@ mod tests {
     fn entries_are_held_to_the_ceiling(#[case] allow: &[&str], #[case] expected: Option<&str>) {
         let checked = check(Some(&egress(allow)), &policy(&["a.example", "*.c.example"]));
         match (checked, expected) {
-            (Ok(hosts), None) => assert!(hosts.is_empty()),
+            (Ok(hosts), None) => assert_eq!(hosts, None),
             (Err(Rejected::Invalid(errors)), Some(expected)) => {
                 assert_eq!(errors[0].field, "egress.allow[0]");
                 assert!(errors[0].message.contains(expected), "{errors:?}");
@@ -150,16 +153,18 @@ mod tests {
         let long = egress(&["a".repeat(MAX_ENTRY_BYTES + 1).as_str()]);
         assert!(matches!(check(Some(&long), &policy(&["*"])), Err(Rejected::Invalid(_))));
         assert!(matches!(check(Some(&egress(&["a.example"])), &policy(&[])), Err(Rejected::NotAvailable(_))));
-        assert_eq!(check(Some(&egress(&[])), &policy(&[])), Ok(vec![]));
-        assert_eq!(check(None, &policy(&[])), Ok(vec![]));
+        assert_eq!(check(Some(&egress(&[])), &policy(&[])), Ok(None));
+        assert_eq!(check(None, &policy(&[])), Ok(None));
     }
 
     #[test]
     fn presets_are_expanded_and_held_to_the_ceiling() {
         let list = egress(&["preset:maven", "a.example", "repo1.maven.org"]);
         let hosts = ["repo.maven.apache.org", "repo1.maven.org", "a.example"].map(str::to_owned);
-        assert_eq!(check(Some(&list), &policy(&["*"])), Ok(hosts.to_vec()));
-        assert_eq!(restrict(Some(&list), &policy(&["*"])).0.unwrap().hosts, hosts);
+        assert_eq!(check(Some(&list), &policy(&["*"])), Ok(Some(hosts.to_vec())));
+        assert_eq!(restrict(Some(&list), &policy(&["*"])).0.unwrap().hosts, Some(hosts.to_vec()));
+        let within = egress(&["preset:node", "nodejs.org"]);
+        assert_eq!(check(Some(&within), &policy(&["*"])), Ok(Some(vec!["nodejs.org".to_owned()])));
         // The ceiling can name presets, too.
         assert!(check(Some(&egress(&["repo1.maven.org"])), &policy(&["preset:gradle"])).is_ok());
         let outside = check(Some(&list), &policy(&["repo1.maven.org", "a.example"]));

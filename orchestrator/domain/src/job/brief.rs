@@ -95,7 +95,7 @@ impl Brief {
 
     /// The hosts that the job's tools may reach.
     pub fn egress_view(&self) -> EgressView {
-        let of = |egress: &Egress| if egress.hosts.is_empty() { egress.allow.clone() } else { egress.hosts.clone() };
+        let of = |egress: &Egress| egress.hosts.clone().unwrap_or_else(|| egress.allow.clone());
         let allow = self.egress.as_ref().map(of).unwrap_or_default();
         EgressView { enabled: !allow.is_empty(), allow }
     }

@@ -10,10 +10,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const UNLIMITED: u64 = 1 << 20;
 /// Connections that each worker socket must have: twice what a worker keeps open.
 const MIN_WORKER_SHARE: usize = 8;
-/// Connections to other hosts for all jobs together, where the descriptors suffice.
+/// Connections to other hosts for all jobs together, where the descriptors suffice. Each has two descriptors.
 const MAX_TUNNELS: usize = 1_024;
-/// Descriptors of one: the client's, and those of the addresses that are being tried.
-const TUNNEL_DESCRIPTORS: usize = 1 + egress::MAX_DIALLED;
 /// Connections of the public listener, however few descriptors there are.
 const MIN_PUBLIC_SHARE: usize = 16;
 
@@ -67,8 +65,8 @@ impl Descriptors {
             return Err(TooFewDescriptors { max_parallel_jobs, limit });
         }
         // At most half of what the sockets can do without, so that a tunnel never takes a session's descriptor.
-        let tunnels = ((limit / 2 - max_parallel_jobs * MIN_WORKER_SHARE) / (2 * TUNNEL_DESCRIPTORS)).min(MAX_TUNNELS);
-        let workers = limit / 2 - TUNNEL_DESCRIPTORS * tunnels;
+        let tunnels = ((limit / 2 - max_parallel_jobs * MIN_WORKER_SHARE) / 4).min(MAX_TUNNELS);
+        let workers = limit / 2 - 2 * tunnels;
         let worker_share = workers / max_parallel_jobs;
         Ok(Self { workers, tunnels, worker_share, public: (limit / 4).max(MIN_PUBLIC_SHARE) })
     }
@@ -81,12 +79,12 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::usual(20_000, 5, Ok(Descriptors { workers: 5_904, tunnels: 1_024, worker_share: 1_180, public: 5_000 }))]
-    #[case::small(1_024, 5, Ok(Descriptors { workers: 276, tunnels: 59, worker_share: 55, public: 256 }))]
+    #[case::usual(20_000, 5, Ok(Descriptors { workers: 7_952, tunnels: 1_024, worker_share: 1_590, public: 5_000 }))]
+    #[case::small(1_024, 5, Ok(Descriptors { workers: 276, tunnels: 118, worker_share: 55, public: 256 }))]
     #[case::just_enough(1_024, 64, Ok(Descriptors { workers: 512, tunnels: 0, worker_share: 8, public: 256 }))]
     #[case::one_job_too_many(1_024, 65, Err(TooFewDescriptors { max_parallel_jobs: 65, limit: 1_024 }))]
     #[case::tiny(16, 1, Ok(Descriptors { workers: 8, tunnels: 0, worker_share: 8, public: 16 }))]
-    #[case::unlimited(u64::MAX, 1, Ok(Descriptors { workers: 520_192, tunnels: 1_024, worker_share: 520_192, public: 1 << 18 }))]
+    #[case::unlimited(u64::MAX, 1, Ok(Descriptors { workers: 522_240, tunnels: 1_024, worker_share: 522_240, public: 1 << 18 }))]
     fn are_shared_out(
         #[case] limit: u64,
         #[case] jobs: usize,

@@ -39,7 +39,7 @@ pub(super) async fn complete(
             return Err(ended());
         }
     }
-    if let Err(error) = api.ingestion.record_egress_sums(&attempt, api.clock.now()).await {
+    if let Err(error) = api.ingestion.record_egress_sums(&attempt, api.clock.now(), true).await {
         if error.is_transient() {
             return Err(error.into());
         }

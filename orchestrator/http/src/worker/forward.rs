@@ -45,6 +45,8 @@ pub use self::traffic::Tunnels;
 const TUNNEL_BUFFER_BYTES: usize = 32 * 1024;
 /// Maximum time until the first bytes of a tunnel have shown what it is for.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time until a decision is stored: many connections may wait for the same one.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of the sums of an attempt's decisions and bytes.
 const SUM_INTERVAL: Duration = Duration::from_secs(10);
 /// A fatal TLS alert: access denied.
@@ -136,7 +138,7 @@ impl Proxy {
     /// Decides about a destination and connects to it.
     async fn connect(&self, to: &Destination, connection: &ConnectionHandle) -> Result<Metered<TcpStream>, Refusal> {
         if self.attempt.stop_cause().is_some() {
-            return Err(self.refuse(to, Refusal::new(RefusalKind::Forbidden, "job", "the job is ending")).await);
+            return Err(self.refuse(to, Refusal::ending()).await);
         }
         let quota = &self.attempt.limits().egress_quota;
         if !quota.is_known() {
@@ -155,16 +157,32 @@ impl Proxy {
         connection.become_tunnel(permits);
         let allow = self.attempt.record().brief.egress_view().allow;
         let rules = self.api.egress.policy().rules_of_job(&allow);
-        let resolved = self.api.egress.resolve(&rules, to, &self.attempt.limits().look_ups).await;
+        let resolved = tokio::select! {
+            resolved = self.api.egress.resolve(&rules, to, &self.attempt.limits().look_ups) => resolved,
+            () = self.ending() => return Err(self.refuse(to, Refusal::ending()).await),
+        };
         if let Err(EgressError::Denied(denied)) = &resolved {
             return Err(self.refuse(to, Refusal::denied(denied)).await);
         }
         let rule = rules.rule_of(to).unwrap_or_default();
         let counts = self.record(to, EgressDecision::Allowed, rule).await?;
         let unreachable = |error: EgressError| Refusal::unreachable(&error);
-        let stream = self.api.egress.connect(to, resolved.map_err(unreachable)?).await.map_err(unreachable)?;
+        let stream = tokio::select! {
+            // Of an attempt that is over no event is stored.
+            biased;
+            () = self.ending() => return Err(Refusal::ending()),
+            dialled = self.api.egress.connect(to, resolved.map_err(unreachable)?) => dialled.map_err(unreachable)?,
+        };
         let traffic = Arc::new(Traffic::new(Arc::clone(&self.attempt), counts));
         Ok(Metered::new(stream, traffic))
+    }
+
+    /// Returns once nothing more is to be opened.
+    async fn ending(&self) {
+        tokio::select! {
+            _ = self.attempt.stopped() => {}
+            () = self.api.drain.cancelled() => {}
+        }
     }
 
     /// Carries a tunnel to its end.
@@ -251,8 +269,13 @@ impl Proxy {
         rule: String,
     ) -> Result<Arc<EgressCounts>, Refusal> {
         let kind = EgressKind { phase: EgressPhase::Agent, host, port, decision, rule };
-        let recorded = self.api.ingestion.record_egress(&self.attempt, self.api.clock.now(), kind).await;
-        recorded.map_err(|error| Refusal::unrecorded(&error))
+        let recording = self.api.ingestion.record_egress(&self.attempt, self.api.clock.now(), kind);
+        match timeout(RECORD_TIMEOUT, recording).await {
+            Ok(Ok(counts)) => Ok(counts),
+            Ok(Err(IngestError::QuotaReached)) => Err(Refusal::no_event_left()),
+            Ok(Err(error)) => Err(Refusal::unrecorded(&error)),
+            Err(elapsed) => Err(Refusal::unrecorded(&elapsed)),
+        }
     }
 
     /// Stores the sums of the attempt's decisions every 10 s until it is over. At its end they are stored with the report.
@@ -270,13 +293,13 @@ impl Proxy {
                     _ = proxy.attempt.stopped() => true,
                     () = proxy.api.drain.cancelled() => true,
                 };
-                proxy.store_sums().await;
+                proxy.store_sums(is_over).await;
             }
         });
     }
 
-    async fn store_sums(&self) {
-        self.report(self.api.ingestion.record_egress_sums(&self.attempt, self.api.clock.now()).await);
+    async fn store_sums(&self, is_last: bool) {
+        self.report(self.api.ingestion.record_egress_sums(&self.attempt, self.api.clock.now(), is_last).await);
     }
 
     /// Stores that a limit of bytes is reached, once.

@@ -112,7 +112,7 @@ async fn nothing_is_carried_before_its_event_is_stored() {
         let (_, head) = scene.connect("a.example:443").await;
         assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     }
-    assert!(scene.received.try_recv().is_err(), "nothing was dialled");
+    assert!(scene.received.try_recv().is_err(), "nothing was sent to the host");
     database.execute("DROP TRIGGER fails").await.unwrap();
     // A program that leaves a tunnel before its first byte has done nothing wrong.
     drop(scene.tunnel("a.example:443").await);

@@ -31,7 +31,7 @@ function Facts() {
         <${Fact} name=${T.system.model}><${Word} isGood=${known.model.ready}><${Text}>${known.model.name}<//><//> ${!known.model.ready && html`<${Text}>${known.model.message ?? ""}<//>`}<//>
         <${Fact} name=${T.system.slots}>${T.now.slots(known.slots.busy, known.slots.total)}<//>
         <${Fact} name=${T.system.queued}><a href="/jobs?state=pending">${known.queued}</a><//>
-        ${known.disk && html`<${Fact} name=${T.system.disk}>${T.now.ofLimit(bytes(known.disk.free_bytes), bytes(known.disk.total_bytes))} ${!hasSpace && html`<${Word} isGood=${false}>${T.now.noSpace}<//>`} <${Text}>${value?.disk.detail ?? ""}<//><//>`}
+        ${(known.disk || !hasSpace) && html`<${Fact} name=${T.system.disk}>${known.disk && T.now.ofLimit(bytes(known.disk.free_bytes), bytes(known.disk.total_bytes))} ${!hasSpace && html`<${Word} isGood=${false}>${T.now.noSpace}<//>`} <${Text}>${value?.disk.detail ?? ""}<//><//>`}
         <${Fact} name=${T.system.since}><${Time} at=${known.started_at} /><//>`}
       ${user && html`
         <${Fact} name=${T.system.version}>${user.version}<//>

@@ -44,6 +44,15 @@ impl Refusal {
         Self::new(RefusalKind::Unavailable, "limits.tunnels", "too many connections at once; try again in a moment")
     }
 
+    pub(super) fn ending() -> Self {
+        Self::new(RefusalKind::Forbidden, "job", "the job is ending")
+    }
+
+    /// The job's events have reached their limit, so that nothing about it can be recorded.
+    pub(super) fn no_event_left() -> Self {
+        Self::new(RefusalKind::Forbidden, "limits.max_events_mb", "the job has no room for further events")
+    }
+
     pub(super) fn unreachable(error: &EgressError) -> Self {
         Self::new(RefusalKind::Unreachable, "unreachable", &error.to_string())
     }
