@@ -54,8 +54,8 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Admins, "/api/jobs?user=user001&reason=wall_clock"),
     (For::Admins, "/api/jobs?reason=wall_clock"),
     (For::Everyone, "/api/jobs/histogram"),
-    (For::Everyone, "/api/jobs/histogram?since={week}"),
-    (For::Everyone, "/api/jobs/histogram?since={week}&state=failed"),
+    (For::Everyone, "/api/jobs/histogram?since={week}&until={week_end}"),
+    (For::Everyone, "/api/jobs/histogram?since={week}&until={week_end}&state=failed"),
     (For::Everyone, "/api/jobs/summary"),
     (For::Everyone, "/api/jobs/{job}"),
     (For::Everyone, "/api/jobs/{job}/events"),
@@ -114,7 +114,7 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Users, "/api/runs?id={run_end}"),
     (For::Admins, "/api/runs?user=user002"),
     (For::Everyone, "/api/runs/histogram"),
-    (For::Everyone, "/api/runs/histogram?since={week}"),
+    (For::Everyone, "/api/runs/histogram?since={week}&until={week_end}"),
     (For::Everyone, "/api/runs/histogram?routine_id={routine}"),
     (For::Everyone, "/api/runs/{run}"),
     (For::Everyone, "/api/runs/{run}/actions"),
@@ -280,7 +280,10 @@ impl Known {
             }
             if let Some(day) = page["items"][0]["created_at"].as_str().and_then(|at| at.get(..10)) {
                 known.push(("{day}".to_owned(), format!("{day}T00:00:00Z")));
-                let week = day.parse::<NaiveDate>()? - Days::new(6);
+                // Histograms have at most 8 days, and the newest job of a user may be older than today.
+                let day = day.parse::<NaiveDate>()?;
+                let week = day - Days::new(6);
+                known.push(("{week_end}".to_owned(), format!("{}T00:00:00Z", day + Days::new(1))));
                 known.push(("{week}".to_owned(), format!("{week}T00:00:00Z")));
                 known.push(("{week_date}".to_owned(), week.to_string()));
             }
